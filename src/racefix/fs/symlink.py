@@ -1,0 +1,123 @@
+"""Point a symbolic link at a target, atomically and whoever else does the same."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable
+from functools import partial
+
+from . import locks, lookup, names
+from .trace import Trace
+
+TRIES = 20
+RACY = lookup.UNSURE | {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EBUSY}
+"""Errors that a peer who does the same can cause, or a client's late view: looked into before they are believed."""
+
+
+def leads(link: str, target: str) -> bool:
+    """Tell whether ``link`` is a symbolic link that leads to ``target``; a relative target is beside the link."""
+    try:
+        text = lookup.again(os.readlink, link)
+        there = os.path.join(os.path.dirname(link), target)
+        return text == target or os.path.realpath(link) == os.path.realpath(there)
+    except OSError:  # no link; or realpath, which reads each link twice, met one that a peer was replacing
+        return False
+
+
+def point(
+    link: str,
+    target: str,
+    *,
+    replace_directory: bool = True,
+    lock: str | None = None,
+    lock_seconds: float = 60,
+    trace: Trace | None = None,
+) -> None:
+    """Make ``link`` a symbolic link to ``target``, whatever stands there, and leave it if it leads there already.
+
+    A missing link is made by symlink(2), which only one of many can do. A link or file is replaced by renaming a
+    private link over it, so that a reader sees the old or the new. A directory, which rename cannot replace, is
+    moved aside first. Parents are made as ``mkdir -p`` makes them.
+
+    Args:
+        link: path of the link.
+        target: what it shall say. Relative to the link's directory if it is relative.
+        replace_directory: whether a directory in its place is removed; if not, it is an IsADirectoryError.
+        lock: a lock file that peers without racefix take for the same work; taken too, best effort.
+        lock_seconds: how long to wait for it, in seconds.
+        trace: told of retries, and of changes before they are made.
+
+    Raises:
+        OSError: a real error (EACCES, EROFS, ENOSPC, …), or a racy one that stood after many tries; its file name
+            is ``link``. A private link that could not be used is removed.
+    """
+    trace = trace or Trace()
+    if leads(link, target):
+        return
+    racy = RACY if replace_directory else RACY - {errno.EISDIR}
+    attempt = partial(_point, link, target, replace_directory, trace)
+    if lock is None:
+        _retrying(attempt, link, target, racy, trace)
+        return
+    _retrying(partial(os.makedirs, os.path.dirname(link) or os.curdir, exist_ok=True), link, target, racy, trace)
+    with locks.flock(lock, lock_seconds, until=lambda: leads(link, target)) as waited:
+        if waited > locks.LONGEST_POLL:
+            trace.tell("waited", f"{waited:.3f} s for {lock}")
+        _retrying(attempt, link, target, racy, trace)
+
+
+def _point(link: str, target: str, replace_directory: bool, trace: Trace) -> None:
+    """One attempt, which a peer may spoil with any of the racy errors."""
+    if leads(link, target):
+        return
+    os.makedirs(os.path.dirname(link) or os.curdir, exist_ok=True)
+    try:
+        is_directory = stat.S_ISDIR(lookup.again(os.lstat, link).st_mode)
+    except FileNotFoundError:
+        trace.changing()
+        os.symlink(target, link)
+        return
+    private = names.private(link, "link")
+    stale = names.private(link, "stale") if is_directory and replace_directory else None
+    try:
+        os.symlink(target, private)
+        trace.changing()
+        if stale:
+            os.rename(link + os.sep, stale)  # with the slash it refuses (ENOTDIR) what has become a link meanwhile
+        os.replace(private, link)
+    except OSError:
+        _remove(private)
+        raise
+    finally:
+        if stale:
+            _remove(stale)
+
+
+def _remove(path: str) -> None:
+    """Remove what only we know of; what a client still holds open (.nfs files) is left for the sweep."""
+    shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _retrying(attempt: Callable[[], None], link: str, target: str, racy: frozenset[int], trace: Trace) -> None:
+    """Run ``attempt`` until it succeeds or its error turns out to be real or the work turns out to be done."""
+    for left in reversed(range(TRIES)):
+        try:
+            attempt()
+            return
+        except OSError as error:
+            what = f"{errno.errorcode.get(error.errno or 0, error)} at {link}"
+            lookup.refresh(os.path.dirname(link))
+            if leads(link, target):
+                trace.tell("averted", what)
+                return
+            if error.errno not in racy or not left:
+                raise OSError(error.errno, os.strerror(error.errno or 0), link) from error
+            trace.tell("retried", what)
+            time.sleep(min(0.1, 0.001 * 2 ** (TRIES - left)))
