@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,12 +11,11 @@ from racefix import config, events
 
 
 @pytest.fixture(autouse=True)
-def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Give each test the default configuration, empty counters and a temporary directory of its own."""
     for variable in config.VARIABLES:
         monkeypatch.delenv(f"RACEFIX_{variable}", raising=False)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
     config.current.cache_clear()
     events.counts.clear()
     yield

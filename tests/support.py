@@ -61,7 +61,7 @@ def make(path, content):
     return True
 """
 FIXED = FAULTY.replace('"x"', '"a"')
-PATCHES = f'''
+PATCHES = f"""
 import functools
 from pathlib import Path
 from racefix import Patch, Target
@@ -93,7 +93,7 @@ patch = Patch(
     race=Race(("nothing",), nothing, nothing, nothing),
     caches=lambda: (Path("/nowhere"),),
 )
-'''
+"""
 
 
 def distribution(site: Path, name: str, version: str, entry_points: str = "") -> None:

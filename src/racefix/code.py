@@ -40,10 +40,9 @@ def _walk(node: object) -> Iterator[str]:
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__}"
         for name, value in ast.iter_fields(node):
-            if name in _NOT_CODE:
-                continue
-            yield f".{name}"
-            yield from _walk(_without_docstring(node, value) if name == "body" else value)
+            if name not in _NOT_CODE:
+                yield f".{name}"
+                yield from _walk(_essence(node, name, value))
         yield ")"
     elif isinstance(node, list):
         yield "["
@@ -54,12 +53,17 @@ def _walk(node: object) -> Iterator[str]:
         yield f"{type(node).__name__} {node!r}"
 
 
-def _without_docstring(node: ast.AST, body: Any) -> Any:
-    if isinstance(node, _WITH_DOCSTRING) and body and isinstance(body[0], ast.Expr):
-        value = body[0].value
-        if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            return body[1:]
-    return body
+def _essence(node: ast.AST, name: str, value: Any) -> Any:
+    """Leave out a docstring, and the empty strings that Python 3.12.1 puts into nested format specifiers."""
+    if name == "body" and isinstance(node, _WITH_DOCSTRING) and value and isinstance(value[0], ast.Expr):
+        return value[1:] if isinstance(_text(value[0].value), str) else value
+    if isinstance(node, ast.JoinedStr):
+        return [part for part in value if _text(part) != ""]
+    return value
+
+
+def _text(node: ast.AST) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
 
 
 def parameters(function: Definition) -> str:
@@ -74,19 +78,20 @@ def parameters(function: Definition) -> str:
     return ", ".join(names)
 
 
-def definitions(source: str, qualname: str) -> list[Definition]:
+def definitions(source: str | None, qualname: str) -> list[Definition] | None:
     """Return every definition of ``qualname`` in a module's source, those in if and try blocks included.
 
-    Raises SyntaxError for source that this Python cannot parse.
+    None if there is no source, or none that this Python can parse: that says nothing about the function.
     """
-    found: list[ast.AST] = [ast.parse(source)]
+    try:
+        found: list[ast.AST] = [ast.parse("(" if source is None else source)]
+    except (SyntaxError, ValueError):
+        return None
     parts = qualname.split(".")
     for depth, part in enumerate(parts):
-        last = depth == len(parts) - 1
+        wanted = DEFINITIONS if depth == len(parts) - 1 else (ast.ClassDef,)
         inside = [node for scope in found for node in _statements(scope)]
-        found = [
-            node for node in inside if isinstance(node, DEFINITIONS if last else ast.ClassDef) and node.name == part
-        ]
+        found = [node for node in inside if isinstance(node, wanted) and getattr(node, "name", "") == part]
     return [node for node in found if isinstance(node, DEFINITIONS)]
 
 
@@ -106,10 +111,7 @@ def read(source: str | None, qualname: str, line: int | None = None) -> Code | N
         qualname: the function's name in it.
         line: the first line of the one that is in force (``co_firstlineno``), if known.
     """
-    try:
-        found = definitions(source, qualname) if source else []
-    except (SyntaxError, ValueError):
-        return None
+    found = definitions(source, qualname) or []
     if line is not None:
         found = [f for f in found if line == min([f.lineno, *(d.lineno for d in f.decorator_list)])]
     return Code(digest(found[0]), parameters(found[0])) if len(found) == 1 else None
@@ -149,10 +151,10 @@ def _ask_finders(module: str, path: list[str] | None) -> ModuleSpec | None:
 
 def is_own(function: object, module: ModuleType) -> bool:
     """Tell whether this is a plain function whose code belongs to the module's own file, wrapped by nobody."""
+    file = getattr(module, "__file__", None) or ""
     return (
         isinstance(function, FunctionType)
         and not hasattr(function, "__wrapped__")
         and function.__module__ == module.__name__
-        and function.__code__.co_filename
-        in {getattr(module, "__file__", None), getattr(module.__spec__, "origin", None)}
+        and (function.__code__.co_filename == file or file.endswith(".pyc"))  # without source it names another file
     )

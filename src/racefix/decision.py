@@ -81,7 +81,7 @@ def by_source(patch: Patch, target: Target, spec: ModuleSpec | None) -> Decision
     if spec is None:
         return Decision(State.NOT_AFFECTED, f"this release has no module {target.module}")
     source = code.source_of(spec)
-    if source is not None and not code.definitions(source, target.qualname):
+    if code.definitions(source, target.qualname) == []:
         return Decision(State.NOT_AFFECTED, f"this release has no {target.qualname} in {target.module}")
     return by_code(patch, target, code.read(source, target.qualname), installed)
 

@@ -70,23 +70,23 @@ def _report(event: dict[str, str]) -> None:
     """One file a process and one write a line: lines that several hosts append to one file get lost on NFS."""
     rank = next((os.environ[name] for name in RANKS if name in os.environ), None)
     line = {"time": time.time(), "host": socket.gethostname(), "pid": os.getpid(), "rank": rank, **event}
+    directory = config.current().report or os.devnull
     try:
-        _report_file(os.getpid()).write(json.dumps(line) + "\n")
+        _report_file(directory, os.getpid()).write(json.dumps(line) + "\n")
     except OSError as error:
-        _report_failed(str(error))
+        _report_failed(directory, str(error))
 
 
 @cache
-def _report_file(pid: int) -> TextIO:
-    directory = config.current().report or os.devnull
+def _report_file(directory: str, pid: int) -> TextIO:
     os.makedirs(directory, exist_ok=True)
     name = f"{socket.gethostname()}-{pid}-{uuid.uuid4().hex}.jsonl"
     return open(os.path.join(directory, name), "x", buffering=1, encoding="utf-8")
 
 
 @cache
-def _report_failed(why: str) -> None:
-    warn(f"RACEFIX_REPORT={config.current().report!r}: cannot write the report: {why}")
+def _report_failed(directory: str, why: str) -> None:
+    warn(f"RACEFIX_REPORT={directory!r}: cannot write the report: {why}")
 
 
 os.register_at_fork(after_in_child=counts.clear)

@@ -23,7 +23,7 @@ def patches() -> tuple[Patch, ...]:
     """
     found = {patch.name: patch for patch in PATCHES}
     problems = list(config.current().problems)
-    for entry in entry_points(group=GROUP):
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
         try:
             loaded = entry.load()
             for patch in (loaded,) if isinstance(loaded, Patch) else tuple(loaded):

@@ -140,7 +140,7 @@ def test_the_parent_has_the_mode_that_mkdir_gives(link: Path, target: Path) -> N
 def intrude(monkeypatch: pytest.MonkeyPatch, call: str, peer: Callable[[], None]) -> None:
     """Let a peer act once, right before this process's first use of a system call."""
     real = getattr(os, call)
-    came = []
+    came: list[bool] = []
 
     def late(*arguments: Any, **options: Any) -> Any:
         if not came:
