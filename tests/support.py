@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FULL = os.environ.get("RACEFIX_TESTS") == "full"
 ROUNDS = 1000 if FULL else 200
+Environment = Callable[..., Path]
+"""Makes a fresh virtual environment with what pip is told to install; returns its python."""
 UPSTREAM = Path(os.environ.get("RACEFIX_UPSTREAM") or ROOT / ".tox" / "upstream")
 
 
@@ -37,6 +39,12 @@ def python(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program in an interpreter of its own."""
     return run(executable, *options, "-c", textwrap.dedent(code), path=path, env=env, check=check)
+
+
+def site_packages(python: Path) -> Path:
+    """Return where an environment's packages are."""
+    (directory,) = python.parent.parent.glob("lib/python3*/site-packages")
+    return directory
 
 
 def upstream(distribution: str, release: str) -> Path:
