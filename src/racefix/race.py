@@ -148,6 +148,7 @@ def _run(plan: Plan, race: Race, directory: Path) -> Result:
             pids.append(_fork(partial(_serve, race, plan, directory, schedule, gate, write, patched)))
             os.close(write)
             os.close(gate)
+        list(_answers(answers, "the set-up"))
         for start in schedule:
             with _round(directory) as where:
                 race.prepare(where, start)
@@ -176,13 +177,14 @@ def _fork(work: Callable[[], None]) -> int:
 
 
 def _serve(race: Race, plan: Plan, directory: Path, schedule: list[str], gate: int, answer: int, patched: bool) -> None:
-    """The program of one racing process: a call for each byte at the gate, and a line of answer for each call."""
+    """The program of one racing process: a line when it is ready, then for each byte at the gate a call and a line."""
     if plan.node_local:
         node_local.emulate(tempfile.mkdtemp(prefix="host-", dir=directory))
     if patched:
         del os.environ["RACEFIX_DISABLE"]
         config.current.cache_clear()
         engine.apply()
+    os.write(answer, b"\n")
     for start in schedule:
         os.read(gate, 1)
         error = ""
@@ -197,21 +199,11 @@ def _collect(answers: dict[int, Outcome], race: Race, where: Path, start: str) -
     """Take each process's answer and count it, then check the result."""
     began = time.perf_counter()
     failed: list[Outcome] = []
-    waiting = set(answers)
-    while waiting:
-        ready, _, _ = select.select(waiting, [], [], SILENCE)
-        if not ready:
-            raise TimeoutError(f"{len(waiting)} processes gave no answer for {SILENCE:.0f} s, from {start!r}")
-        for descriptor in ready:
-            line = os.read(descriptor, 4096).decode()
-            if not line:
-                raise ChildProcessError(f"a racing process died, from {start!r}")
-            side = answers[descriptor]
-            side.calls += 1
-            if line != "\n":
-                side.fail(line.strip())
-                failed.append(side)
-            waiting.discard(descriptor)
+    for side, error in _answers(answers, start):
+        side.calls += 1
+        if error:
+            side.fail(error)
+            failed.append(side)
     seconds = time.perf_counter() - began
     sides = list({id(side): side for side in answers.values()}.values())
     try:
@@ -224,6 +216,21 @@ def _collect(answers: dict[int, Outcome], race: Race, where: Path, start: str) -
         side.rounds += 1
         side.rounds_failed += any(side is other for other in failed)
         side.seconds += seconds
+
+
+def _answers(answers: dict[int, Outcome], after: str) -> Iterator[tuple[Outcome, str]]:
+    """Yield each process's next line, with its side, as it comes."""
+    waiting = set(answers)
+    while waiting:
+        ready, _, _ = select.select(waiting, [], [], SILENCE)
+        if not ready:
+            raise TimeoutError(f"{len(waiting)} processes gave no answer for {SILENCE:.0f} s, after {after!r}")
+        for descriptor in ready:
+            line = os.read(descriptor, 4096).decode()
+            if not line:
+                raise ChildProcessError(f"a racing process died, after {after!r}")
+            waiting.discard(descriptor)
+            yield answers[descriptor], line.strip()
 
 
 def describe(error: Exception) -> str:

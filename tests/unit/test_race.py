@@ -57,7 +57,7 @@ def test_a_process_that_dies_is_named_and_all_others_are_ended(tmp_path: Path) -
         if os.getpid() != parent:
             os._exit(3)
 
-    with pytest.raises(ChildProcessError, match="a racing process died, from 'a'"):
+    with pytest.raises(ChildProcessError, match="a racing process died, after 'a'"):
         race.run(plan(tmp_path), Race(("a",), nothing, run, nothing))
     assert os.listdir(tmp_path) == []
     with pytest.raises(ChildProcessError):
