@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FULL = os.environ.get("RACEFIX_TESTS") == "full"
+FULL = os.environ.get("TEST_SCOPE") == "full"
 ROUNDS = 1000 if FULL else 200
 Environment = Callable[..., Path]
 """Makes a fresh virtual environment with what pip is told to install; returns its python."""
-UPSTREAM = Path(os.environ.get("RACEFIX_UPSTREAM") or ROOT / ".tox" / "upstream")
+UPSTREAM = Path(os.environ.get("TEST_UPSTREAM") or ROOT / ".tox" / "upstream")
 
 
 def run(

@@ -121,7 +121,7 @@ def _patch(patch: Patch, target: Target, module: ModuleType, late: bool = False)
     try:
         parent, attribute, original = resolve_path(module, target.qualname)
     except AttributeError:
-        if not getattr(module.__spec__, "_initializing", False):  # still being imported: after_body sees it later
+        if not (late and getattr(module.__spec__, "_initializing", False)):  # in the making: after_body comes to it
             _settle(patch, target, Decision(State.NOT_AFFECTED, f"there is no {target.qualname} in it"))
         return
     site = _sites.get(str(target))

@@ -55,9 +55,14 @@ def say(level: int, message: str) -> None:
     logger = logging.getLogger("racefix")
     if logger.level == logging.NOTSET:
         logger.setLevel(threshold)
-    if not logger.hasHandlers():  # an application that has set up logging gets the line its own way
-        logger.addHandler(logging.StreamHandler())
-    logger.log(level, "racefix %s: %s", whereabouts(), message)
+    own = None if logger.hasHandlers() else logging.StreamHandler()  # an application's own set-up is left alone
+    if own:
+        logger.addHandler(own)
+    try:
+        logger.log(level, "racefix %s: %s", whereabouts(), message)
+    finally:
+        if own:
+            logger.removeHandler(own)
 
 
 def whereabouts() -> str:

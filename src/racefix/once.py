@@ -15,7 +15,7 @@ def first(what: str) -> bool:
     """Tell whether this process is the first of its host and job to ask about ``what``; True if that is not known.
 
     The first one makes a file in a private directory (mode 0700, owner checked, no link followed) below the temporary
-    directory; O_EXCL lets only one do so. A job is the batch system's, else the session with its leader's start time.
+    directory; O_EXCL lets only one do so. A job is the batch system's, else the shell's: the process group.
     """
     name = hashlib.sha256(f"{_job()}\n{what}".encode("utf-8", "surrogateescape")).hexdigest()
     try:
@@ -37,11 +37,11 @@ def _job() -> str:
     for variable in JOBS:
         if variable in os.environ:
             return f"{variable}={os.environ[variable]}"
-    session = os.getsid(0)
+    leader = os.getpgrp()
     try:
-        with open(f"/proc/{session}/stat", encoding="utf-8", errors="replace") as file:
+        with open(f"/proc/{leader}/stat", encoding="utf-8", errors="replace") as file:
             started = file.read().rpartition(")")[2].split()[19]  # starttime, in clock ticks since boot: proc(5)
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{file.read().strip()} {session} {started}"
+            return f"{file.read().strip()} {leader} {started}"
     except (OSError, IndexError):
-        return f"session {session} of {os.getppid()}"
+        return f"group {leader} of {os.getppid()}"

@@ -236,7 +236,7 @@ def test_no_call_fails_with_racefix(
     monkeypatch.setenv("RACEFIX_STRICT", "1")
     result = race(flashinfer(release), home, monkeypatch, 8, rounds=ROUNDS, node_local=node_local)
     assert (result.with_.calls, result.with_.errors) == (8 * 5 * ROUNDS, {})
-    assert [path.name for path in home.iterdir() if "race" in path.name] == []
+    assert [path.name for path in home.iterdir() if path.name.startswith(".racefix-")] == []
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -205,6 +207,21 @@ def test_race_fails_where_racefix_does(site: Path) -> None:
     done = race(site, check=False)
     assert done.returncode == 1
     assert "FileExistsError EEXIST" in done.stdout
+
+
+def test_an_interrupted_race_leaves_the_directory_as_it_was(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    command = (*RACEFIX, "race", "--patch", "coldlib", "--rounds", "100000", "--dir", str(tmp_path / "here"))
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(site)}, start_new_session=True) as process:
+        while not list((tmp_path / "here").glob("*/round")):
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(30) == 130
+    for _ in range(100):  # the interpreter that raced ends on its own
+        if os.listdir(tmp_path / "here") == []:
+            return
+        time.sleep(0.1)
+    raise AssertionError(os.listdir(tmp_path / "here"))
 
 
 def test_race_says_when_there_is_nothing_to_race(site: Path) -> None:

@@ -26,10 +26,15 @@ def test_the_first_of_a_job_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert once.first("a")
 
 
-def test_without_a_batch_system_a_session_is_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_batch_system_a_process_group_is_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID")
     assert once.first("a")
     assert not once.first("a")
+    pid = os.fork()
+    if pid == 0:
+        os.setpgid(0, 0)
+        os._exit(0 if once.first("a") and not once.first("a") else 1)
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_the_directory_is_private(directory: Path) -> None:
