@@ -222,6 +222,50 @@ def test_the_patched_function_does_not(release: str, flashinfer: Release) -> Non
     assert json.loads(done.stdout.splitlines()[-1]) == dict.fromkeys(DIES_OF, "fine")
 
 
+REAL_ERRORS = """
+import json, os, pathlib
+from flashinfer.jit import cubin_loader
+from flashinfer.jit.attention.fmha_v2 import generate_kernels
+
+os.chdir(os.environ["HOME"])
+pathlib.Path("file").write_text("in the way")
+pathlib.Path("gen/src").mkdir(parents=True)
+
+def error(function, *arguments, **options):
+    try:
+        return function(*arguments, **options)
+    except Exception as error:
+        return repr(error), str(error), error.__suppress_context__, repr(error.__context__)
+
+print(json.dumps([
+    error(cubin_loader.ensure_symlink, "file/link", "target"),
+    error(cubin_loader.ensure_symlink, "file/deeper/link", "target"),
+    error(cubin_loader.ensure_symlink, "x" * 300, "target"),
+    error(cubin_loader.ensure_symlink, b"link", "target"),
+    error(cubin_loader.ensure_symlink, "link"),
+    error(cubin_loader.ensure_symlink, "link", target="target", lock=1),
+    error(generate_kernels._setup_output_directory, pathlib.Path("target"), pathlib.Path("gen")),
+    error(generate_kernels._setup_output_directory, pathlib.Path("target"), pathlib.Path("file")),
+    error(generate_kernels._setup_output_directory, "target", "gen"),
+]))
+"""
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_real_errors_are_upstreams_own(release: str, flashinfer: Release, home: Path, tmp_path: Path) -> None:
+    """A file in the way, a name that is too long, a directory where none is removed, wrong arguments."""
+    errors = []
+    for name, env in (("without", {"RACEFIX_DISABLE": "all"}), ("with", {})):
+        (tmp_path / name).mkdir()
+        done = python(REAL_ERRORS, path=[flashinfer(release)], env={**env, "HOME": str(tmp_path / name)})
+        errors.append(json.loads(done.stdout.splitlines()[-1].replace(str(tmp_path / name), "HOME")))
+        assert (tmp_path / name / "file").read_text() == "in the way"
+        assert not list((tmp_path / name).rglob(".racefix-*"))
+    without, with_racefix = errors
+    assert with_racefix == without
+    assert None not in without
+
+
 def race(release: Path, home: Path, monkeypatch: pytest.MonkeyPatch, patched: int, **options: object) -> Result:
     """Race 8 processes at a barrier, so many of them with racefix."""
     monkeypatch.setenv("PYTHONPATH", str(release))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from racefix.fs import names, symlink
+from racefix.fs import lookup, names, symlink
 from racefix.fs.trace import Trace
 
 CALLS = ("symlink", "replace", "rename", "readlink", "lstat", "makedirs")
@@ -73,7 +73,7 @@ def test_every_start_ends_in_the_link(start: str, lock: bool, link: Path, target
     symlink.point(str(link), str(target), lock=f"{link}.lock" if lock else None, trace=trace)
     assert os.readlink(link) == str(target)
     assert sorted(os.listdir(link.parent)) == ["link", "link.lock"][: 1 + lock]
-    assert trace.changed
+    assert trace.changed == (start == "directory")  # anything else is one step, which happened or did not
     assert not trace.events
 
 
@@ -123,8 +123,11 @@ def test_a_directory_is_an_error_where_the_caller_says_so(link: Path, target: Pa
 
 def test_a_file_in_place_of_the_parent_is_an_error(tmp_path: Path, target: Path) -> None:
     (tmp_path / "include").write_text("a file")
-    with pytest.raises(OSError):
-        symlink.point(str(tmp_path / "include" / "link"), str(target))
+    trace = Record()
+    with pytest.raises(FileExistsError) as raised:
+        symlink.point(str(tmp_path / "include" / "link"), str(target), lock=str(tmp_path / "lock"), trace=trace)
+    assert raised.value.filename == str(tmp_path / "include")
+    assert (trace.changed, trace.events) == (False, [])
     assert (tmp_path / "include").read_text() == "a file"
 
 
@@ -237,15 +240,19 @@ class Faults:
         return wrapper
 
 
-faults = st.dictionaries(
-    st.tuples(st.sampled_from(CALLS), st.integers(1, 4)), st.tuples(st.sampled_from(RACY), st.booleans()), max_size=5
-)
+def faults() -> st.SearchStrategy[dict[tuple[str, int], tuple[int, bool]]]:
+    """Draw which of the first four uses of each call fail, how, and whether their work is done all the same."""
+    call = st.tuples(st.sampled_from(CALLS), st.integers(1, 4))
+    kind = st.tuples(st.sampled_from(RACY), st.booleans())
+    plans = st.dictionaries(call, kind, max_size=5)
+    # makedirs itself knows what to make of EEXIST, and nothing makes it ENOTDIR or EBUSY but a file in the way.
+    return plans.filter(lambda plan: all(e in lookup.UNSURE for (c, _), (e, _) in plan.items() if c == "makedirs"))
 
 
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-@given(plan=faults, start=st.sampled_from(STARTS))
+@given(plan=faults(), start=st.sampled_from(STARTS))
 def test_racy_errors_before_or_after_the_work_never_surface(
     plan: dict[tuple[str, int], tuple[int, bool]], start: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -283,9 +290,9 @@ def test_a_real_error_comes_through_names_the_link_and_leaves_nothing_behind(
         try:
             symlink.point(str(link), str(target))
         except OSError as raised:
-            assert (raised.errno, raised.filename) == (error, str(link))
-        else:
-            assert call not in faulty.used, "the error was swallowed"
+            assert (raised.errno, raised.filename) in ((error, str(link)), (error, str(link.parent)))
+        else:  # makedirs fails for a parent that is there only if the parent is gone again
+            assert call not in faulty.used or (call == "makedirs" and start != "parent missing")
         faulty.active = False
     assert not link.parent.is_dir() or leftovers(link) == []
 

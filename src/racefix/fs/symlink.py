@@ -50,11 +50,11 @@ def point(
         replace_directory: whether a directory in its place is removed; if not, it is an IsADirectoryError.
         lock: a lock file that peers without racefix take for the same work; taken too, best effort.
         lock_seconds: how long to wait for it, in seconds.
-        trace: told of retries, and of changes before they are made.
+        trace: told of retries, and that something was or may have been changed.
 
     Raises:
-        OSError: a real error (EACCES, EROFS, ENOSPC, …), or a racy one that stood after many tries; its file name
-            is ``link``. A private link that could not be used is removed.
+        OSError: a real error (EACCES, EROFS, ENOSPC, …), or a racy one that stood after many tries. It names the
+            link, or the parent that cannot be made. A private link that could not be used is removed.
     """
     trace = trace or Trace()
     if leads(link, target):
@@ -64,31 +64,46 @@ def point(
     if lock is None:
         _retrying(attempt, link, target, racy, trace)
         return
-    _retrying(partial(os.makedirs, os.path.dirname(link) or os.curdir, exist_ok=True), link, target, racy, trace)
+    _retrying(partial(_make_parent, link), link, target, racy, trace)
     with locks.flock(lock, lock_seconds, until=lambda: leads(link, target)) as waited:
         if waited > locks.LONGEST_POLL:
             trace.tell("waited", f"{waited:.3f} s for {lock}")
         _retrying(attempt, link, target, racy, trace)
 
 
+class _RealError(OSError):
+    """An error that no peer has caused, whatever its errno."""
+
+
+def _make_parent(link: str) -> None:
+    parent = os.path.dirname(link) or os.curdir
+    try:
+        os.makedirs(parent, exist_ok=True)
+    except OSError as error:
+        if error.errno in lookup.UNSURE:
+            raise
+        lookup.refresh(os.path.dirname(parent))
+        if not os.path.isdir(parent):  # if it is one, this client had only not seen it yet
+            raise _RealError(error.errno, error.strerror, error.filename) from error
+
+
 def _point(link: str, target: str, replace_directory: bool, trace: Trace) -> None:
     """One attempt, which a peer may spoil with any of the racy errors."""
     if leads(link, target):
         return
-    os.makedirs(os.path.dirname(link) or os.curdir, exist_ok=True)
+    _make_parent(link)
     try:
         is_directory = stat.S_ISDIR(lookup.again(os.lstat, link).st_mode)
     except FileNotFoundError:
-        trace.changing()
         os.symlink(target, link)
         return
     private = names.private(link, "link")
     stale = names.private(link, "stale") if is_directory and replace_directory else None
     try:
         os.symlink(target, private)
-        trace.changing()
         if stale:
             os.rename(link + os.sep, stale)  # with the slash it refuses (ENOTDIR) what has become a link meanwhile
+            trace.changing()
         os.replace(private, link)
     except OSError:
         _remove(private)
@@ -107,7 +122,7 @@ def _remove(path: str) -> None:
 
 def _retrying(attempt: Callable[[], None], link: str, target: str, racy: frozenset[int], trace: Trace) -> None:
     """Run ``attempt`` until it succeeds or its error turns out to be real or the work turns out to be done."""
-    for left in reversed(range(TRIES)):
+    for tried in range(TRIES):
         try:
             attempt()
             return
@@ -117,7 +132,11 @@ def _retrying(attempt: Callable[[], None], link: str, target: str, racy: frozens
             if leads(link, target):
                 trace.tell("averted", what)
                 return
-            if error.errno not in racy or not left:
-                raise OSError(error.errno, os.strerror(error.errno or 0), link) from error
+            real = isinstance(error, _RealError) or error.errno not in racy
+            if not real:
+                trace.changing()  # perhaps: the error may be that of a lost reply
+            if real or tried == TRIES - 1:
+                named = error.filename if isinstance(error, _RealError) else link
+                raise OSError(error.errno, os.strerror(error.errno or 0), named) from error
             trace.tell("retried", what)
-            time.sleep(min(0.1, 0.001 * 2 ** (TRIES - left)))
+            time.sleep(min(0.1, 0.001 * 2**tried))

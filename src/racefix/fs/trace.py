@@ -7,13 +7,13 @@ class Trace:
     """Follows one call. This one only remembers whether a shared path was changed; callers override ``tell``.
 
     Attributes:
-        changed: whether this call has begun to change a shared path. Until then a caller may still use another way.
+        changed: whether this call has, or may have, changed a shared path. Until then a caller may use another way.
     """
 
     changed = False
 
     def changing(self) -> None:
-        """Say that the next step changes a shared path."""
+        """Say that a shared path was, or may have been, changed."""
         self.changed = True
 
     def tell(self, event: str, detail: str) -> None:
