@@ -79,6 +79,7 @@ print(module.make("x", ""), "racefix.engine" in sys.modules)
 
 def test_a_zip(site: Path, tmp_path: Path) -> None:
     """One loader serves all modules of a zip: it is followed for the watched ones only, and found again."""
+    (site / "coldlib" / "other.py").write_text("")
     with zipfile.ZipFile(tmp_path / "site.zip", "w") as archive:
         for file in site.rglob("*.py"):
             archive.write(file, file.relative_to(site))
@@ -88,11 +89,13 @@ def test_a_zip(site: Path, tmp_path: Path) -> None:
 import importlib.util
 racefix._startup.watch("coldlib.user")
 importlib.util.find_spec("coldlib.cache"), importlib.util.find_spec("coldlib.user")
+import coldlib.other
+print("racefix.engine" in sys.modules)
 print(patched(), type(sys.modules["coldlib.cache"].__loader__).__name__)
 import coldlib.user
 print(coldlib.user.make("x", ""))
 """
-    assert run(tmp_path / "site.zip", program) == ["True", "zipimporter", "safe"]
+    assert run(tmp_path / "site.zip", program) == ["False", "True", "zipimporter", "safe"]
 
 
 WRAPT_HOOK = "import wrapt; wrapt.register_post_import_hook(lambda m: seen.append(m.make.__name__), 'coldlib.cache')\n"
@@ -113,7 +116,10 @@ class Front:
 GUARDLESS = """
 class Front:
     "Asks every finder but itself, with no guard of its own."
+    asked = 0
     def find_spec(self, name, path=None, target=None):
+        self.asked += name == "coldlib.cache"
+        assert self.asked < 5, "we ask each other for ever"
         for finder in sys.meta_path:
             if finder is not self and (spec := finder.find_spec(name, path, target)):
                 return spec
@@ -152,6 +158,23 @@ except ImportError as error:
     print(str(error).replace(" ", "_"))
 """
     assert run(site, program) == ["not_on_my_watch"]
+
+
+def test_a_loader_that_cannot_be_followed_is_left_alone(site: Path) -> None:
+    program = """
+import importlib.util, importlib.machinery
+class Slotted:
+    __slots__ = ()
+    def create_module(self, spec): return None
+    def exec_module(self, module): module.make = lambda path, content: "slotted"
+class Front:
+    def find_spec(self, name, path=None, target=None):
+        return importlib.machinery.ModuleSpec(name, Slotted()) if name == "coldlib.cache" else None
+sys.meta_path.insert(1, Front())
+import coldlib.cache
+print(coldlib.cache.make("x", ""), "racefix.engine" in sys.modules)
+"""
+    assert run(site, program) == ["slotted", "False"]
 
 
 def test_a_module_that_fails_fails_as_ever_and_works_when_it_does(site: Path) -> None:

@@ -114,9 +114,11 @@ def test_a_link_in_the_current_directory(target: Path, monkeypatch: pytest.Monke
 
 def test_a_directory_is_an_error_where_the_caller_says_so(link: Path, target: Path) -> None:
     put(link, "directory", target)
+    trace = Record()
     with pytest.raises(IsADirectoryError) as raised:
-        symlink.point(str(link), str(target), replace_directory=False)
+        symlink.point(str(link), str(target), replace_directory=False, trace=trace)
     assert raised.value.filename == str(link)
+    assert (trace.changed, trace.events) == (False, [])
     assert (link / "inside" / "Header.h").exists()
     assert leftovers(link) == []
 
@@ -168,16 +170,16 @@ def test_a_peer_that_replaces_the_directory_first_keeps_its_link(
     link: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(link, "directory", target)
+    made: list[int] = []
 
     def peer() -> None:
         link.rename(link.with_name("gone"))
         link.symlink_to(target)
+        made.append(os.lstat(link).st_ino)
 
     intrude(monkeypatch, "rename", peer)
-    before: list[os.stat_result] = []
-    intrude(monkeypatch, "unlink", lambda: before.append(os.lstat(link)))
     symlink.point(str(link), str(target))
-    assert os.lstat(link) == before[0]
+    assert [os.lstat(link).st_ino] == made
     assert leftovers(link) == []
 
 
