@@ -142,6 +142,17 @@ def test_the_parent_has_the_mode_that_mkdir_gives(link: Path, target: Path) -> N
     assert stat.S_IMODE(link.parent.stat().st_mode) == 0o750
 
 
+def test_what_killed_processes_left_is_swept_after_a_day(link: Path, target: Path, tmp_path: Path) -> None:
+    put(link, "wrong link", tmp_path)
+    for name, age in (("old", 25), ("young", 23)):
+        left = names.private(str(link), name)
+        os.symlink(target, left)
+        then = os.lstat(link).st_mtime - age * 3600
+        os.utime(left, (then, then), follow_symlinks=False)
+    symlink.point(str(link), str(target))
+    assert [name.split("-")[1] for name in leftovers(link)] == ["young"]
+
+
 def intrude(monkeypatch: pytest.MonkeyPatch, call: str, peer: Callable[[], None]) -> None:
     """Let a peer act once, right before this process's first use of a system call."""
     real = getattr(os, call)

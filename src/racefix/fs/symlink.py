@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import shutil
 import stat
 import time
 from collections.abc import Callable
 from functools import partial
 
-from . import locks, lookup, names
+from . import locks, lookup, names, sweep
 from .trace import Trace
 
 TRIES = 20
@@ -42,7 +40,8 @@ def point(
 
     A missing link is made by symlink(2), which only one of many can do. A link or file is replaced by renaming a
     private link over it, so that a reader sees the old or the new. A directory, which rename cannot replace, is
-    moved aside first. Parents are made as ``mkdir -p`` makes them.
+    moved aside first. Parents are made as ``mkdir -p`` makes them. Leftovers of killed processes beside a link that
+    is replaced are swept.
 
     Args:
         link: path of the link.
@@ -101,23 +100,18 @@ def _point(link: str, target: str, replace_directory: bool, trace: Trace) -> Non
     stale = names.private(link, "stale") if is_directory and replace_directory else None
     try:
         os.symlink(target, private)
+        now = os.lstat(private).st_mtime  # by the server's clock
         if stale:
             os.rename(link + os.sep, stale)  # with the slash it refuses (ENOTDIR) what has become a link meanwhile
             trace.changing()
         os.replace(private, link)
     except OSError:
-        _remove(private)
+        sweep.remove(private)
         raise
     finally:
         if stale:
-            _remove(stale)
-
-
-def _remove(path: str) -> None:
-    """Remove what only we know of; what a client still holds open (.nfs files) is left for the sweep."""
-    shutil.rmtree(path, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        os.unlink(path)
+            sweep.remove(stale)
+    sweep.sweep(os.path.dirname(link) or os.curdir, now)
 
 
 def _retrying(attempt: Callable[[], None], link: str, target: str, racy: frozenset[int], trace: Trace) -> None:
