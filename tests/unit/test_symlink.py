@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from racefix.fs import lookup, names, symlink
 from racefix.fs.trace import Trace
+from tests.faults import REAL, Faults
 
 CALLS = ("symlink", "replace", "rename", "readlink", "lstat", "makedirs")
 RACY = (errno.ENOENT, errno.ESTALE, errno.EEXIST, errno.EBUSY, errno.ENOTDIR)
-REAL = (errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class Record(Trace):
@@ -229,30 +229,6 @@ def test_a_link_that_vanishes_while_it_is_resolved_is_no_error(
     assert os.readlink(link) == str(target)
 
 
-class Faults:
-    """Makes the n-th use of a call fail, before or after its work is done; after is what a lost reply looks like."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, plan: dict[tuple[str, int], tuple[int, bool]]) -> None:
-        self.plan = plan
-        self.used: dict[str, int] = {}
-        self.active = False
-        for call in CALLS:
-            monkeypatch.setattr(os, call, self.faulty(call, getattr(os, call)))
-
-    def faulty(self, call: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapper(*arguments: Any, **options: Any) -> Any:
-            if not self.active:
-                return real(*arguments, **options)
-            self.used[call] = self.used.get(call, 0) + 1
-            error, done = self.plan.get((call, self.used[call]), (0, False))
-            result = real(*arguments, **options) if done or not error else None
-            if error:
-                raise OSError(error, os.strerror(error), arguments[0])
-            return result
-
-        return wrapper
-
-
 def faults() -> st.SearchStrategy[dict[tuple[str, int], tuple[int, bool]]]:
     """Draw which of the first four uses of each call fail, how, and whether their work is done all the same."""
     call = st.tuples(st.sampled_from(CALLS), st.integers(1, 4))
@@ -276,7 +252,7 @@ def test_racy_errors_before_or_after_the_work_never_surface(
     put(link, start, home)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(time, "sleep", lambda seconds: None)
-        faulty = Faults(monkeypatch, plan)
+        faulty = Faults(monkeypatch, CALLS, plan)
         faulty.active = True
         symlink.point(str(link), str(target))
         faulty.active = False
@@ -298,7 +274,7 @@ def test_a_real_error_comes_through_names_the_link_and_leaves_nothing_behind(
     target.mkdir()
     put(link, start, home)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        faulty = Faults(monkeypatch, {(call, number): (error, False) for number in range(1, 50)})
+        faulty = Faults(monkeypatch, CALLS, {(call, number): (error, False) for number in range(1, 50)})
         faulty.active = True
         try:
             symlink.point(str(link), str(target))
@@ -314,7 +290,7 @@ def test_an_error_that_never_ends_is_raised_after_a_bounded_number_of_tries(
     link: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    faulty = Faults(monkeypatch, {("symlink", number): (errno.ESTALE, False) for number in range(1, 999)})
+    faulty = Faults(monkeypatch, CALLS, {("symlink", number): (errno.ESTALE, False) for number in range(1, 999)})
     faulty.active = True
     with pytest.raises(OSError) as raised:
         symlink.point(str(link), str(target))
