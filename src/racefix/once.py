@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import stat
-import tempfile
+
+from .fs import private
 
 JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "FLUX_JOB_ID")
 
@@ -14,18 +13,13 @@ JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "FLUX_JOB_ID")
 def first(what: str) -> bool:
     """Tell whether this process is the first of its host and job to ask about ``what``; True if that is not known.
 
-    The first one makes a file in a private directory (mode 0700, owner checked, no link followed) below the temporary
-    directory; O_EXCL lets only one do so. A job is the batch system's, else the shell's: the process group.
+    The first one makes a file in a private directory on this host; O_EXCL lets only one do so. A job is the batch
+    system's, else the shell's: the process group.
     """
     name = hashlib.sha256(f"{_job()}\n{what}".encode("utf-8", "surrogateescape")).hexdigest()
     try:
-        directory = os.path.join(tempfile.gettempdir(), f"racefix-{os.getuid()}")
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(directory, 0o700)
-        status = os.lstat(directory)
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-            return True
-        os.close(os.open(os.path.join(directory, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        path = os.path.join(private.directory(), name)
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         return False
     except OSError:

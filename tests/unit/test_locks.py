@@ -58,16 +58,16 @@ def test_it_waits_for_a_holder(tmp_path: Path) -> None:
     thread = threading.Thread(target=hold)
     thread.start()
     holding.wait()
-    with locks.flock(str(tmp_path / "x.lock"), 5) as waited:
+    with locks.flock(str(tmp_path / "x.lock"), 5) as lock:
         order.append("waiter")
     thread.join()
     assert order == ["holder", "waiter"]
-    assert waited > 0
+    assert lock.waited > 0
 
 
 def test_it_goes_on_without_when_the_time_is_over(tmp_path: Path) -> None:
-    with locks.flock(str(tmp_path / "x.lock"), 5), locks.flock(str(tmp_path / "x.lock"), 0.1) as waited:
-        assert waited >= 0.1
+    with locks.flock(str(tmp_path / "x.lock"), 5), locks.flock(str(tmp_path / "x.lock"), 0.1) as lock:
+        assert (lock.descriptor, lock.waited >= 0.1) == (None, True)
 
 
 def test_it_stops_waiting_when_there_is_nothing_left_to_do(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_it_goes_on_without_where_flock_does_not_work(
 def test_it_goes_on_without_where_the_file_cannot_be_opened(tmp_path: Path, where: str) -> None:
     (tmp_path / "directory.lock").mkdir()
     (tmp_path / "link.lock").symlink_to(tmp_path / "victim")
-    with locks.flock(str(tmp_path / where), 0.05):
-        pass
+    with locks.flock(str(tmp_path / where), float("inf")) as lock:
+        assert lock.descriptor is None
     assert not (tmp_path / "victim").exists()
 
 

@@ -64,9 +64,9 @@ def point(
         _retrying(attempt, link, target, racy, trace)
         return
     _retrying(partial(_make_parent, link), link, target, racy, trace)
-    with locks.flock(lock, lock_seconds, until=lambda: leads(link, target)) as waited:
-        if waited > locks.LONGEST_POLL:
-            trace.tell("waited", f"{waited:.3f} s for {lock}")
+    with locks.flock(lock, lock_seconds, until=lambda: leads(link, target)) as held:
+        if held.waited > locks.LONGEST_POLL:
+            trace.tell("waited", f"{held.waited:.3f} s for {lock}")
         _retrying(attempt, link, target, racy, trace)
 
 
