@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from racefix import config, events
+from tests.nfslab.fixtures import laboratory  # noqa: F401
 from tests.support import ROOT, Environment, run
 
 

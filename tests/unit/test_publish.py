@@ -45,9 +45,9 @@ def private_file(final: Path, data: bytes = GOOD) -> str:
     return private
 
 
-def private_directory(final: Path, data: bytes = GOOD) -> str:
-    private = Path(names.private(str(final), "new"))
-    (private / "deeper").mkdir(parents=True)
+def sealed_directory(final: Path, data: bytes = GOOD) -> str:
+    private = Path(publish.private_directory(str(final), "new"))
+    (private / "deeper").mkdir()
     (private / "deeper" / "x.so").write_bytes(data)
     (private / "link").symlink_to("deeper/x.so")
     publish.seal(str(private))
@@ -57,7 +57,7 @@ def private_directory(final: Path, data: bytes = GOOD) -> str:
 def publish_one(kind: str, final: Path, data: bytes = GOOD, trace: Trace | None = None) -> str:
     if kind == "file":
         return publish.file(private_file(final, data), str(final), is_good, trace)
-    return publish.directory(private_directory(final, data), str(final), trace)
+    return publish.directory(sealed_directory(final, data), str(final), trace)
 
 
 def content(kind: str, path: str) -> bytes:
@@ -148,7 +148,7 @@ def test_what_cannot_be_read_is_not_taken_for_half(kind: str, tmp_path: Path, mo
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     final = tmp_path / "final"
     publish_one(kind, final)
-    private = (private_file if kind == "file" else private_directory)(final)
+    private = (private_file if kind == "file" else sealed_directory)(final)
     before = identity(final)
 
     def unreadable(path: str) -> bool:
@@ -210,6 +210,11 @@ def test_a_damaged_directory_is_not_whole(damage: Callable[[Path], None], tmp_pa
     assert not publish.is_whole(str(entry))
 
 
+def test_a_private_directory_whose_reply_was_lost_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Faults(monkeypatch, ("mkdir",), {("mkdir", 1): (errno.EEXIST, True)}).active = True
+    assert os.listdir(publish.private_directory(str(tmp_path / "final"), "new")) == []
+
+
 def test_a_directory_that_is_not_sealed_is_not_published(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     with pytest.raises(ValueError, match="not sealed"):
@@ -251,7 +256,7 @@ def test_an_error_at_the_sync_surfaces_and_leaves_nothing(
 @KINDS
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_surfaces_as_itself(kind: str, error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = private_file if kind == "file" else private_directory
+    make = private_file if kind == "file" else sealed_directory
     private = make(tmp_path / "final")
     Faults(monkeypatch, CALLS, {(call, 1): (error, False) for call in ("link", "rename")}).active = True
     with pytest.raises(OSError) as raised:
@@ -319,7 +324,7 @@ def test_errors_before_or_after_the_work_never_cost_the_entry(
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(time, "sleep", lambda seconds: None)
         faulty = Faults(monkeypatch, CALLS, plan)
-        private = (private_file if kind == "file" else private_directory)(final)
+        private = (private_file if kind == "file" else sealed_directory)(final)
         faulty.active = True
         try:
             if kind == "file":

@@ -52,6 +52,17 @@ def write(path: str, data: bytes, mode: int = 0o666) -> None:
         raise
 
 
+def private_directory(final: str, purpose: str) -> str:
+    """Make an empty private directory beside ``final`` and return its path; the umask applies. Raises OSError."""
+    path = names.private(final, purpose)
+    try:
+        os.mkdir(path)
+    except FileExistsError:  # nobody else has this name: the reply was lost
+        if not os.path.isdir(path):
+            raise
+    return path
+
+
 def seal(directory: str) -> None:
     """Complete a private directory: sync its files, then write the manifest that proves it whole.
 
