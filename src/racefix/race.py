@@ -112,8 +112,9 @@ def run(plan: Plan, race: Race) -> Result:
     directory = Path(names.private(os.path.join(plan.directory, "race"), "race"))
     directory.mkdir()
     try:
-        for start in plan.starts or race.starts:  # a rehearsal imports everything that the processes then share
-            with _round(directory) as where:
+        # A rehearsal imports everything that the processes then share.
+        for number, start in enumerate(plan.starts or race.starts):
+            with _round(directory, f"rehearsal{number}") as where:
                 race.prepare(where, start)
                 race.run(where, start)
                 race.check(where, start)
@@ -123,13 +124,13 @@ def run(plan: Plan, race: Race) -> Result:
 
 
 @contextlib.contextmanager
-def _round(directory: Path) -> Iterator[Path]:
-    where = directory / "round"
+def _round(directory: Path, name: str) -> Iterator[Path]:
+    where = directory / name
     where.mkdir()
     try:
         yield where
     finally:
-        shutil.rmtree(where)
+        shutil.rmtree(where, ignore_errors=True)  # on a share it may resist for a while
 
 
 def _run(plan: Plan, race: Race, directory: Path) -> Result:
@@ -149,8 +150,8 @@ def _run(plan: Plan, race: Race, directory: Path) -> Result:
             os.close(write)
             os.close(gate)
         list(_answers(answers, "the set-up"))
-        for start in schedule:
-            with _round(directory) as where:
+        for number, start in enumerate(schedule):
+            with _round(directory, f"round{number}") as where:
                 race.prepare(where, start)
                 for gate in gates:
                     os.write(gate, b".")
@@ -185,11 +186,11 @@ def _serve(race: Race, plan: Plan, directory: Path, schedule: list[str], gate: i
         config.current.cache_clear()
         engine.apply()
     os.write(answer, b"\n")
-    for start in schedule:
+    for number, start in enumerate(schedule):
         os.read(gate, 1)
         error = ""
         try:
-            race.run(directory / "round", start)
+            race.run(directory / f"round{number}", start)
         except Exception as failure:
             error = describe(failure)
         os.write(answer, f"{error}\n".encode())

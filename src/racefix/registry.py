@@ -18,8 +18,8 @@ GROUP = "racefix.patches"
 def patches() -> tuple[Patch, ...]:
     """Return every patch, by name once. An entry point names a Patch or a sequence of them.
 
-    A third party's patches that cannot be loaded, or whose name is taken, are left out with a warning; so is nothing
-    else: what is wrong with the RACEFIX_* variables is said here too, since the names are known now.
+    A third party's patch that cannot be loaded, or whose name is taken, is left out with a warning. What is wrong with
+    the RACEFIX_* variables is said here too, since the names that they may hold are known now.
     """
     found = {patch.name: patch for patch in PATCHES}
     problems = list(config.current().problems)

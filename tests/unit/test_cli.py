@@ -214,7 +214,7 @@ def test_an_interrupted_race_leaves_the_directory_as_it_was(site: Path, tmp_path
     (tmp_path / "here").mkdir()
     command = (*RACEFIX, "race", "--patch", "coldlib", "--rounds", "100000", "--dir", str(tmp_path / "here"))
     with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(site)}, start_new_session=True) as process:
-        while process.poll() is None and not list((tmp_path / "here").glob("*/round")):
+        while process.poll() is None and not list((tmp_path / "here").glob("*/round*")):
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(30) == 130
