@@ -130,11 +130,36 @@ def test_half_an_entry_is_put_aside_and_never_costs_the_good_copy(
 
 
 @KINDS
+def test_a_whole_entry_that_took_the_place_of_the_half_one_is_put_back(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer puts the same half entry aside and publishes, right before we do the first."""
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    final = tmp_path / "final"
+    final.write_bytes(b"half")
+    real = os.rename
+    published: list[int] = []
+
+    def late(source: str, target: str) -> None:
+        if source == str(final) and not published:
+            final.unlink()
+            published.append(0)
+            publish_one(kind, final)
+            published[0] = identity(final)
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", late)
+    assert publish_one(kind, final) == str(final)
+    assert [identity(final)] == published
+    assert os.listdir(tmp_path) == ["final"]
+
+
+@KINDS
 def test_where_half_an_entry_cannot_be_put_aside_the_own_copy_serves(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(publish, "_put_aside", lambda final: None)
+    monkeypatch.setattr(publish, "_put_aside", lambda final, whole: None)
     (tmp_path / "final").mkdir()
     (tmp_path / "final" / "x.so").write_bytes(GOOD[:9])
     path = publish_one(kind, tmp_path / "final")

@@ -181,7 +181,7 @@ def _publish(
             if error.errno not in TAKEN | lookup.UNSURE:
                 return private
             if error.errno in TAKEN and is_half and tried >= LOOKS:
-                _put_aside(final)
+                _put_aside(final, whole)
             trace.tell("retried", f"{_name(error)} for {final}")
             time.sleep(0.02 * tried)
     else:
@@ -192,10 +192,16 @@ def _publish(
     return final
 
 
-def _put_aside(final: str) -> None:
+def _put_aside(final: str, whole: Callable[[str], bool]) -> None:
+    """Remove half an entry; a whole one, which a peer has published since we looked, is put back."""
+    dead = names.private(final, "dead")
     with contextlib.suppress(OSError):
-        dead = names.private(final, "dead")
         os.rename(final, dead)
+        if whole(dead):
+            if os.path.isdir(dead):
+                os.rename(dead, final)
+            else:
+                os.link(dead, final, follow_symlinks=False)
         sweep.remove(dead)
 
 
