@@ -7,6 +7,7 @@ import ctypes
 import errno
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,9 @@ from typing import Any
 import pytest
 
 from tests.nfslab import Host, SharedFilesystem
+from tests.nfslab.daemon import THREADS
 from tests.nfslab.fixtures import Laboratory
+from tests.nfslab.mount import unmount
 from tests.support import ROOT
 
 LONG = 1000.0  # seconds: what is trusted so long is trusted to the end of a test
@@ -42,10 +45,10 @@ except OSError as error:
 
 
 @contextlib.contextmanager
-def locker(path: Path, function: str = "flock", when: str = "at once") -> Iterator[subprocess.Popen[str]]:
+def locker(path: Path, function: str = "flock", when: str = "at once") -> Iterator[subprocess.Popen[bytes]]:
     """A process that takes a lock, holds it until its standard input ends, and tells of it."""
     command = [sys.executable, "-S", "-c", LOCK, str(path), function, when]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         assert line(process) == "asks"
         try:
             yield process
@@ -53,9 +56,17 @@ def locker(path: Path, function: str = "flock", when: str = "at once") -> Iterat
             process.kill()
 
 
-def line(process: subprocess.Popen[str]) -> str:
+def speaks(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Tell whether a process writes something, or ends, within a time."""
     assert process.stdout
-    return process.stdout.readline().strip()
+    return bool(select.select([process.stdout], [], [], seconds)[0])
+
+
+def line(process: subprocess.Popen[bytes]) -> str:
+    """Return the next line of a process whose output is not buffered."""
+    assert speaks(process, PATIENCE)
+    assert process.stdout
+    return process.stdout.readline().decode().strip()
 
 
 def paths(filesystem: SharedFilesystem) -> tuple[Path, Path]:
@@ -119,8 +130,7 @@ def test_who_waits_for_a_shared_lock_has_it_when_its_holder_ends(laboratory: Lab
     with locker(first / "lock", function) as holder:
         assert line(holder) == "has it"
         with locker(second / "lock", function, "when it is free") as waiter:
-            with pytest.raises(subprocess.TimeoutExpired):
-                waiter.wait(0.3)
+            assert not speaks(waiter, 0.3)
             holder.kill()
             assert line(waiter) == "has it"
 
@@ -131,9 +141,26 @@ def test_who_waits_for_a_shared_lock_can_be_killed(laboratory: Laboratory) -> No
     with locker(first / "lock") as holder:
         assert line(holder) == "has it"
         with locker(second / "lock", when="when it is free") as waiter:
-            time.sleep(0.3)
+            assert not speaks(waiter, 0.3)
             waiter.kill()
-            assert waiter.wait(PATIENCE) == -signal.SIGKILL
+            try:
+                assert waiter.wait(PATIENCE) == -signal.SIGKILL
+            finally:
+                holder.kill()  # or a waiter that cannot be killed would be waited for without end
+
+
+def test_any_number_may_wait_for_a_shared_lock_while_their_host_goes_on(laboratory: Laboratory) -> None:
+    first, second = paths(laboratory(locks="shared"))
+    (first / "lock").touch()
+    with locker(first / "lock") as holder, contextlib.ExitStack() as stack:
+        assert line(holder) == "has it"
+        for _ in range(2 * THREADS):
+            stack.enter_context(locker(second / "lock", when="when it is free"))
+        time.sleep(0.3)
+        try:
+            subprocess.run(["ls", second], timeout=PATIENCE, check=True)
+        finally:
+            holder.kill()
 
 
 @pytest.mark.parametrize("error", ["ENOLCK", "ENOSYS"])
@@ -654,6 +681,14 @@ def test_nothing_is_left_at_the_end(laboratory: Laboratory) -> None:
     assert str(filesystem.shared.parent) not in Path("/proc/mounts").read_text()
 
 
+def test_nothing_is_left_of_a_host_whose_daemon_was_killed(laboratory: Laboratory) -> None:
+    filesystem = laboratory()
+    filesystem.hosts[0]._daemon.kill()
+    filesystem.close()
+    assert not filesystem.shared.parent.exists()
+    assert filesystem.stats[0] == {}
+
+
 def test_a_directory_of_the_callers_is_left(laboratory: Laboratory, tmp_path: Path) -> None:
     filesystem = laboratory(backing=tmp_path)
     (filesystem.hosts[0].path / "file").write_text("text")
@@ -672,7 +707,10 @@ os.kill(os.getpid(), 9)
     command = [sys.executable, "-c", program, str(tmp_path / "backing")]
     mounted = subprocess.run(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True, check=False).stdout
     assert mounted.startswith("/")
-    eventually(lambda: mounted.strip() not in Path("/proc/mounts").read_text())
+    try:
+        eventually(lambda: mounted.strip() not in Path("/proc/mounts").read_text())
+    finally:
+        unmount(mounted.strip())  # or nobody could remove the temporary directory
 
 
 def test_each_host_counts_its_operations(laboratory: Laboratory) -> None:
@@ -734,10 +772,10 @@ def test_every_option_can_be_set_on_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("laboratory")
 def test_mounts_are_printed_and_last_until_standard_input_ends() -> None:
     command = [sys.executable, "-m", "tests.nfslab", "mount"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         first, second = Path(line(process)), Path(line(process))
         (first / "name").mkdir()
         assert os.listdir(second) == ["name"]
-        process.communicate("", timeout=PATIENCE)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert not first.exists()
