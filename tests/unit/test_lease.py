@@ -136,6 +136,30 @@ def test_a_lease_that_was_taken_since_is_put_back(path: str, tmp_path: Path) -> 
     alive.release()
 
 
+def test_a_lease_that_looks_stale_when_it_is_given_up_goes_all_the_same(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = lease.take(path)
+    assert held
+    Faults(monkeypatch, ("open",), {("open", 1): (errno.ESTALE, False)}).active = True
+    held.release()
+    assert os.listdir(tmp_path) == []
+
+
+def test_no_lease_is_taken_without_a_holder(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails when it is taken, no file is left for which nobody gives signs of life."""
+    for number in range(1, 6):
+        with monkeypatch.context() as context:
+            Faults(context, ("open",), {("open", number): (errno.ESTALE, False)}).active = True
+            try:
+                held = lease.take(path)
+            except OSError:
+                held = None
+        assert os.listdir(tmp_path) == (["lease"] if held else [])
+        if held:
+            held.release()
+
+
 @pytest.mark.parametrize("error", [errno.EEXIST, errno.ESTALE])
 def test_a_lost_reply_is_recognised(error: int, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Faults(monkeypatch, ("link",), {("link", 1): (error, True)}).active = True

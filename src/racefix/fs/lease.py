@@ -41,7 +41,7 @@ class Lease:
         with contextlib.suppress(OSError):
             if not self.thread.is_alive():  # else its server hangs, and the number must not get another meaning
                 os.close(self.descriptor)
-            if _content(self.path) == self.content:
+            if lookup.again(_content, self.path) == self.content:
                 os.unlink(self.path)
 
 
@@ -60,15 +60,17 @@ def take(path: str, holder: str = "", heartbeat: float = HEARTBEAT) -> Lease | N
     content = f"{os.path.basename(private)}\n{holder}\n".encode()
     publish.write(private, content)
     try:
-        if not _is_first(private, path, content):
-            return None
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in lookup.UNSURE:  # broken, or released, while we looked
-            return None
-        raise
+        descriptor = os.open(private, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            first = _is_first(private, path, content)
+        except BaseException:
+            os.close(descriptor)
+            raise
     finally:
         sweep.remove(private)
+    if not first:
+        os.close(descriptor)
+        return None
     stop = threading.Event()
     thread = threading.Thread(target=_beat, args=(descriptor, heartbeat, stop), name="racefix lease", daemon=True)
     thread.start()
