@@ -20,10 +20,15 @@ UPSTREAM = Path(os.environ.get("TEST_UPSTREAM") or ROOT / ".tox" / "upstream")
 def run(
     *command: str | Path, path: Iterable[Path] = (), env: Mapping[str, str] | None = None, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command without RACEFIX_* of ours, ``path`` on PYTHONPATH; its output is shown if it fails."""
+    """Run a command in the test's own directory, without RACEFIX_* of ours, ``path`` on PYTHONPATH.
+
+    Its output is shown if it fails.
+    """
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("RACEFIX_", "PYTHON"))}
     environ |= {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
-    done = subprocess.run([*map(str, command)], env=environ, capture_output=True, text=True, check=False, timeout=600)
+    command = tuple(map(str, command))
+    own = os.environ.get("TMPDIR")
+    done = subprocess.run(command, cwd=own, env=environ, capture_output=True, text=True, check=False, timeout=600)
     if check and done.returncode:
         raise AssertionError(f"exit status {done.returncode} of {command}\n{done.stdout}\n{done.stderr}")
     return done
