@@ -41,7 +41,7 @@ class Lease:
         with contextlib.suppress(OSError):
             if not self.thread.is_alive():  # else its server hangs, and the number must not get another meaning
                 os.close(self.descriptor)
-            if lookup.again(_content, self.path) == self.content:
+            if lookup.again(publish.read, self.path) == self.content:
                 os.unlink(self.path)
 
 
@@ -87,7 +87,7 @@ def _is_first(private: str, path: str, content: bytes) -> bool:
             return False
         elif error.errno in publish.TAKEN | lookup.UNSURE:
             with contextlib.suppress(OSError):
-                return lookup.again(_content, path) == content  # it is ours if only the reply was lost
+                return lookup.again(publish.read, path) == content  # it is ours if only the reply was lost
             return False
         else:
             raise
@@ -139,15 +139,7 @@ class Watch:
         dead = names.private(self.path, "dead")
         with contextlib.suppress(OSError):
             os.rename(self.path, dead)
-            if self.seen and _content(dead) != self.seen[0]:
+            if self.seen and publish.read(dead) != self.seen[0]:
                 os.link(dead, self.path, follow_symlinks=False)
         sweep.remove(dead)
         self.seen, self.since = None, time.monotonic()
-
-
-def _content(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, 4096)
-    finally:
-        os.close(descriptor)

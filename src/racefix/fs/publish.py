@@ -52,6 +52,13 @@ def write(path: str, data: bytes, mode: int = 0o666) -> None:
         raise
 
 
+def read(path: str) -> bytes:
+    """Return what a file holds; a link is not followed. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as opened:
+        return opened.read()
+
+
 def private_directory(final: str, purpose: str) -> str:
     """Make an empty private directory beside ``final`` and return its path; the umask applies. Raises OSError."""
     path = names.private(final, purpose)
@@ -223,16 +230,10 @@ def _same_file(one: str, other: str) -> bool:
 def _manifest(directory: str) -> dict[str, Any] | None:
     """Return a directory's manifest, None if it has none or one that is torn; raises OSError if it cannot be read."""
     try:
-        found = json.loads(lookup.again(_read, os.path.join(directory, MANIFEST)))
+        found = json.loads(lookup.again(read, os.path.join(directory, MANIFEST)))
         return found if isinstance(found["entries"], dict) and isinstance(found["token"], str) else None
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
         return None
-
-
-def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as opened:
-        return opened.read()
 
 
 def _measure(path: str, sync: bool = False) -> list[object]:
