@@ -26,7 +26,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parent
 sys.path[:0] = [str(ROOT), str(ROOT.parent / "src")]
 
-from racefix import code  # noqa: E402
+from racefix import code, versions  # noqa: E402
 from racefix.patch import Patch, Target  # noqa: E402
 
 
@@ -59,7 +59,12 @@ def read_release(distribution: str, release: str, targets: list[Target]) -> dict
             return None
         (archive,) = Path(directory).iterdir()
         with zipfile.ZipFile(archive) as wheel:
-            return {str(target): _read(wheel, target) for target in targets}
+            return {str(target): _read(wheel, target) for target in targets if _concerns(target, release)}
+
+
+def _concerns(target: Target, release: str) -> bool:
+    """Tell whether a release is in the target's range; what the code of others was decides nothing."""
+    return versions.is_affected(Version(release), target.affected)
 
 
 def _read(wheel: zipfile.ZipFile, target: Target) -> code.Code | None:

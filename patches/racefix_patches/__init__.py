@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from racefix.patch import Patch
 
-from . import flashinfer
+from . import flashinfer, tvm_ffi
 
-PATCHES: tuple[Patch, ...] = (*flashinfer.PATCHES,)
+PATCHES: tuple[Patch, ...] = (*flashinfer.PATCHES, *tvm_ffi.PATCHES)

@@ -11,8 +11,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# The modules that the patches name; tests/startup/test_targets.py keeps the two equal.
-TARGETS = frozenset(["flashinfer.jit.attention.fmha_v2.generate_kernels", "flashinfer.jit.cubin_loader"])
+# The modules that the patches name; tests/startup/test_files.py keeps the two equal.
+TARGETS = frozenset([
+    "flashinfer.jit.attention.fmha_v2.generate_kernels", "flashinfer.jit.cubin_loader",
+    "tvm_ffi._optional_torch_c_dlpack", "tvm_ffi.cpp.extension", "tvm_ffi.cpp.load_inline", "tvm_ffi.utils.lockfile",
+])  # fmt: skip
 activation = "none"  # what switched racefix on: "pth", "start", "apply" or "none"
 failure = ""  # why the engine does not work, if so
 _watched = set(TARGETS)

@@ -112,15 +112,26 @@ def run(plan: Plan, race: Race) -> Result:
     directory = Path(names.private(os.path.join(plan.directory, "race"), "race"))
     directory.mkdir()
     try:
-        # A rehearsal imports everything that the processes then share.
-        for number, start in enumerate(plan.starts or race.starts):
-            with _round(directory, f"rehearsal{number}") as where:
-                race.prepare(where, start)
-                race.run(where, start)
-                race.check(where, start)
+        _rehearse(plan, race, directory)
         return _run(plan, race, directory)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _rehearse(plan: Plan, race: Race, directory: Path) -> None:
+    """Import everything that the processes then share. From some starts the original may fail even alone."""
+    starts = plan.starts or race.starts
+    failures = []
+    for number, start in enumerate(starts):
+        with _round(directory, f"rehearsal{number}") as where:
+            race.prepare(where, start)
+            try:
+                race.run(where, start)
+                race.check(where, start)
+            except Exception as failure:
+                failures.append(failure)
+    if len(failures) == len(starts):
+        raise failures[0]
 
 
 @contextlib.contextmanager

@@ -50,7 +50,8 @@ def test_the_core_depends_on_three_packages_without_caps(wheel: Path) -> None:
 
 def test_the_start_up_module_is_short_and_imports_os_and_sys_only() -> None:
     source = Path(str(_startup.__file__)).read_text()
-    assert len(source.splitlines()) < 80
+    before, _, after = source.partition("TARGETS = frozenset([")
+    assert len((before + after.partition("])")[2]).splitlines()) < 80, "without the list of modules, which grows"
     imported = set()
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import | ast.ImportFrom):

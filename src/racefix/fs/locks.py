@@ -11,58 +11,85 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from . import lease, private
+from . import lease, lookup, private
 from .trace import Trace
 
 FIRST_POLL = 0.001
 LONGEST_POLL = 0.05
 LONGEST_WAIT = 1.0  # between two looks at another host's lease
 BUSY = frozenset({errno.EAGAIN, errno.ESTALE})
+READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+STALE_TRIES = 100  # in a row, for a lock file that stays stale
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 @dataclass(frozen=True)
 class Lock:
-    """What came of taking a lock: its descriptor, or None if it could not be had, and the seconds waited for it."""
+    """What came of taking a lock.
+
+    Attributes:
+        descriptor: holds the lock until it is closed; None if the lock could not be had.
+        waited: the seconds waited for it.
+        error: why it could not be had, if the file system said so.
+    """
 
     descriptor: int | None
     waited: float
+    error: OSError | None = None
 
 
-@contextlib.contextmanager
-def flock(path: str, seconds: float, until: Callable[[], bool] = lambda: False) -> Iterator[Lock]:
-    """Hold an exclusive flock on a lock file, as far as that is possible.
+def acquire(
+    path: str,
+    seconds: float,
+    until: Callable[[], bool] = lambda: False,
+    mode: int = 0o666,
+    poll: float = LONGEST_POLL,
+) -> Lock:
+    """Take an exclusive flock on a lock file, as far as that is possible. Never raises.
 
-    Best effort: goes on without the lock where it cannot be had (no flock there, a read-only directory, another
-    user's file, time over), and when ``until`` says that there is nothing left to do. The file is created with the
-    mode that the filelock package gives it, and never removed: a lock file that is unlinked while peers wait lets
-    two of them in.
+    Best effort: returns without the lock where it cannot be had (ENOLCK, ENOSYS and the like; a read-only file system,
+    another user's directory; time over), and when ``until`` says that there is nothing left to do. What can be read
+    only is locked all the same, which excludes others of this host. The file is never removed: a lock file that is
+    unlinked while peers wait lets two of them in.
 
     Args:
         path: the lock file.
         seconds: how long to wait for a holder.
         until: asked before each try; True ends the wait.
+        mode: what the file is created with if it is missing, subject to the umask; filelock's by default.
+        poll: the longest time between two tries, in seconds.
     """
     began = time.monotonic()
-    poll = FIRST_POLL
-    descriptor = None
-    while descriptor is None and not until():
+    pause = FIRST_POLL
+    stale = 0
+    while not until():
         try:
-            descriptor = _lock(path)
+            return Lock(_lock(path, mode), time.monotonic() - began)
         except OSError as error:
-            if error.errno not in BUSY or time.monotonic() - began > seconds:
-                break
-            time.sleep(poll)
-            poll = min(2 * poll, LONGEST_POLL)
+            waited = time.monotonic() - began
+            stale = stale + 1 if error.errno == errno.ESTALE else 0
+            if error.errno not in BUSY or stale > STALE_TRIES or waited > seconds:
+                return Lock(None, waited, error)
+            if stale:
+                lookup.refresh(os.path.dirname(path))
+            time.sleep(pause)
+            pause = min(2 * pause, poll)
+    return Lock(None, time.monotonic() - began)
+
+
+@contextlib.contextmanager
+def flock(path: str, seconds: float, until: Callable[[], bool] = lambda: False) -> Iterator[Lock]:
+    """Hold what ``acquire`` gets for these arguments."""
+    lock = acquire(path, seconds, until)
     try:
-        yield Lock(descriptor, time.monotonic() - began)
+        yield lock
     finally:
-        if descriptor is not None:
-            os.close(descriptor)
+        if lock.descriptor is not None:
+            os.close(lock.descriptor)
 
 
-def _lock(path: str) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+def _lock(path: str, mode: int) -> int:
+    descriptor = _open(path, mode)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # filelock 3.21 to 3.29 unlinks the file that it releases: what we locked may no longer be what peers open.
@@ -72,6 +99,18 @@ def _lock(path: str) -> int:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
     except BaseException:
         os.close(descriptor)
+        raise
+
+
+def _open(path: str, mode: int) -> int:
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_RDWR | os.O_CREAT, mode)
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, flags | os.O_RDONLY)
         raise
 
 

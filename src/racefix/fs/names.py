@@ -8,6 +8,8 @@ import uuid
 
 PREFIX = ".racefix-"
 """Begins every name that racefix leaves behind if it is killed, so that leftovers can be recognised."""
+GENERATION = f"{PREFIX}gen-"
+"""Begins the names of published builds, which outlive their readers: never a leftover."""
 
 
 def private(beside: str, purpose: str) -> str:

@@ -14,6 +14,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 import time
 import uuid
 from collections.abc import Callable
@@ -50,6 +51,37 @@ def write(path: str, data: bytes, mode: int = 0o666) -> None:
     except BaseException:
         sweep.remove(path)
         raise
+
+
+def replace(path: str, data: bytes) -> None:
+    """Put a file in place, whatever is there: readers see the old content or the new one, whole.
+
+    For small files that are read at once. What others may have mapped is never replaced. An existing file's mode is
+    kept and a link followed, as ``open(path, "w")`` does; it may still be open on another host, whose reader then gets
+    a stale handle.
+
+    Raises:
+        OSError: the file is not there with that content.
+    """
+    path = os.path.realpath(path)
+    for tried in range(1, TRIES + 1):
+        private = names.private(path, "new")
+        try:
+            write(private, data)
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(private, stat.S_IMODE(os.stat(path).st_mode))
+            os.replace(private, path)
+            return
+        except OSError as error:
+            lookup.refresh(os.path.dirname(path))
+            with contextlib.suppress(OSError):
+                if lookup.again(read, path) == data:  # only the reply was lost, or a peer did the same
+                    return
+            if error.errno not in lookup.UNSURE or tried == TRIES:
+                raise
+            time.sleep(0.02 * tried)
+        finally:
+            sweep.remove(private)
 
 
 def read(path: str) -> bytes:

@@ -15,6 +15,7 @@ AGE = 24 * 3600.0
 def sweep(directory: str, now: float, age: float = AGE) -> list[str]:
     """Remove the leftovers in a directory that are older than ``age``; return their names. Never raises.
 
+    Published builds are no leftovers: a process may have them mapped.
     Each is renamed first, so that two sweepers do not meet in it. What resists (open files on an NFS client) stays
     for the next sweep.
 
@@ -28,7 +29,8 @@ def sweep(directory: str, now: float, age: float = AGE) -> list[str]:
     with contextlib.suppress(OSError):
         for name in os.listdir(directory):
             path = os.path.join(directory, name)
-            if name.startswith(names.PREFIX) and _older(path, now - age):
+            left = name.startswith(names.PREFIX) and not name.startswith(names.GENERATION)
+            if left and _older(path, now - age):
                 dead = names.private(path, "dead")
                 with contextlib.suppress(OSError):
                     os.rename(path, dead)
