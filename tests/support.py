@@ -52,9 +52,13 @@ def site_packages(python: Path) -> Path:
     return directory
 
 
-def upstream(distribution: str, release: str) -> Path:
-    """Return a directory for PYTHONPATH that holds one real release, installed once without its dependencies."""
-    directory = UPSTREAM / f"{distribution}-{release}"
+def upstream(distribution: str, release: str, compiled: bool = False) -> Path:
+    """Return a directory for PYTHONPATH that holds one real release, installed once without its dependencies.
+
+    A ``compiled`` one is installed for each Python by itself.
+    """
+    python = f"-{sys.implementation.cache_tag}" if compiled else ""
+    directory = UPSTREAM / f"{distribution}-{release}{python}"
     if not directory.exists():
         new = directory.with_name(f"{directory.name}.{os.getpid()}")
         pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", str(new))

@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from . import elf
@@ -33,6 +34,19 @@ COPIED = (".o", ".obj")  # read at once, not mapped, and an unpatched peer's ``c
 
 
 @dataclass(frozen=True)
+class Previous:
+    """An earlier build of the same inputs, from other contents.
+
+    Attributes:
+        directory: its generation.
+        unchanged: tells whether a path that was read then has the content of then.
+    """
+
+    directory: str
+    unchanged: Callable[[str], bool]
+
+
+@dataclass(frozen=True)
 class Recipe:
     """What is to be built, and how.
 
@@ -42,7 +56,8 @@ class Recipe:
         inputs: digest of everything that this caller asks for.
         tools: the commands that the build runs.
         written: sources in the directory that this caller has written, by path: peers may write others there.
-        make: builds in a private directory and returns the paths of everything that was read.
+        make: builds in a private directory, with what it can use of an earlier build if there is one, and returns the
+            paths of everything that was read.
         current: returns the same for what is at the shared name, or None if that is not what ``make`` would make.
     """
 
@@ -51,7 +66,7 @@ class Recipe:
     inputs: str
     tools: tuple[str, ...]
     written: Mapping[str, bytes]
-    make: Callable[[str], Iterable[str]]
+    make: Callable[[str, Previous | None], Iterable[str]]
     current: Callable[[], Iterable[str] | None]
 
     @property
@@ -88,13 +103,35 @@ def _make_once(recipe: Recipe, trace: Trace) -> str:
 
 def _find(recipe: Recipe) -> str | None:
     """Return the path of the output in a generation that is what the recipe would make now."""
+    for generation in _generations(recipe):
+        try:
+            record = _read(generation)
+            if (
+                _is_same(os.path.join(generation, recipe.output), record["output"])
+                and _has_same_tools(record)
+                and all(_is_unchanged(recipe, record, path) for path in record["files"])
+            ):
+                return os.path.join(generation, recipe.output)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def _previous(recipe: Recipe) -> Previous | None:
+    for generation in _generations(recipe):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            record = _read(generation)
+            if _has_same_tools(record):
+                return Previous(generation, partial(_is_unchanged, recipe, record))
+    return None
+
+
+def _generations(recipe: Recipe) -> list[str]:
+    """Return what was built from these inputs and any contents, the latest first."""
     prefix = f"{names.GENERATION}{recipe.inputs}-"
     there = lookup.again(os.listdir, recipe.directory)
     generations = [os.path.join(recipe.directory, name) for name in there if name.startswith(prefix)]
-    for generation in generations if len(generations) < 2 else sorted(generations, key=_made, reverse=True):
-        if _holds(recipe, generation):
-            return os.path.join(generation, recipe.output)
-    return None
+    return generations if len(generations) < 2 else sorted(generations, key=_made, reverse=True)
 
 
 def _made(generation: str) -> float:
@@ -104,18 +141,23 @@ def _made(generation: str) -> float:
         return 0.0
 
 
-def _holds(recipe: Recipe, generation: str) -> bool:
+def _read(generation: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(lookup.again(publish.read, os.path.join(generation, RECORD)))
+    return record
+
+
+def _has_same_tools(record: dict[str, Any]) -> bool:
+    return all(_is_same(_tool(name), known) for name, known in record["tools"].items())
+
+
+def _is_unchanged(recipe: Recipe, record: dict[str, Any], path: str) -> bool:
+    """Tell whether a file that a build has read has the content of then; False for one that is gone."""
     try:
-        record = json.loads(lookup.again(publish.read, os.path.join(generation, RECORD)))
-        return (
-            _is_same(os.path.join(generation, recipe.output), record["output"])
-            and all(_is_same(_tool(name), known) for name, known in record["tools"].items())
-            and all(
-                known[2] == _digest(recipe.written[path]) if path in recipe.written else _is_same(path, known)
-                for path, known in record["files"].items()
-            )
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+        known = record["files"][path]
+        if path in recipe.written:
+            return bool(known[2] == _digest(recipe.written[path]))
+        return _is_same(path, known)
+    except (OSError, KeyError, TypeError):
         return False
 
 
@@ -162,7 +204,7 @@ def _build(recipe: Recipe, trace: Trace, tries: int = TRIES) -> str:
     try:
         share, ours = os.stat(private), time.time_ns()
         before = _identities(recipe)
-        read = recipe.make(private)
+        read = recipe.make(private, _previous(recipe))
         record = _record(recipe, private, read, lambda device: share.st_mtime_ns if device == share.st_dev else ours)
         changed = [path for path, known in record["files"].items() if known and not known[2]]
         if _identities(recipe) != before:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from . import build
-from .fs import lookup, names, publish
+from .fs import lookup, names, publish, sweep
 
 BUILD_FILE = "build.ninja"
 SEARCHED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH")
@@ -127,19 +128,21 @@ def recipe(
     for name, data in sorted({**written, **embedded}.items()):
         said.update(f"\n{os.path.basename(name)} {hashlib.sha256(data).hexdigest()}".encode())
 
-    def make(private: str) -> list[str]:
+    def make(private: str, previous: build.Previous | None) -> list[str]:
+        if previous:
+            _reuse(previous, private, file)
         linked = _link_to(directory, private, file.outputs | set(embedded))
         for name, data in {BUILD_FILE: text, **embedded}.items():
             publish.write(os.path.join(private, name), data)
         run(private)
-        found = _dependencies(private, directory, file)
+        found = _all_read(private, directory, file)
         for path in linked:
-            os.unlink(path)
+            sweep.remove(path)
         return found
 
     def current() -> list[str] | None:
         try:
-            return _dependencies(directory, directory, file) if _is_current(directory, text) else None
+            return _all_read(directory, directory, file) if _is_current(directory, text) else None
         except subprocess.CalledProcessError:
             return None
 
@@ -150,23 +153,45 @@ def _link_to(directory: str, private: str, made: frozenset[str]) -> list[str]:
     """Link to what is in the build directory, so that relative paths lead there; not to what the build makes."""
     linked = []
     for name in os.listdir(directory):
-        if name in made or name == BUILD_FILE or name.startswith((names.PREFIX, ".ninja_")) or name[:-2] in made:
+        depfile_of = name.removesuffix(".d")
+        if name == BUILD_FILE or depfile_of in made or name.startswith((names.PREFIX, ".ninja_", ".nfs")):
             continue
         linked.append(os.path.join(private, name))
-        os.symlink(os.path.join(os.pardir, name), linked[-1])
+        with contextlib.suppress(FileExistsError):  # nobody else makes anything here: the reply was lost
+            os.symlink(os.path.join(os.pardir, name), linked[-1])
     return linked
 
 
-def _dependencies(where: str, directory: str, file: BuildFile) -> list[str]:
-    """Return what a finished build has read: its sources, and what the compilers said (the depfiles), as ninja knows.
+def _reuse(previous: build.Previous, private: str, file: BuildFile) -> None:
+    """Take over the objects of an earlier build whose dependencies are unchanged; ninja may still build them anew."""
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        for output, paths in _dependencies(previous.directory).items():
+            absolute = [os.path.join(os.path.dirname(previous.directory), path) for path in paths]
+            if output in file.outputs and absolute and all(previous.unchanged(path) for path in absolute):
+                shutil.copy2(os.path.join(previous.directory, output), os.path.join(private, output))
+        for log in (".ninja_log", ".ninja_deps"):
+            shutil.copy2(os.path.join(previous.directory, log), os.path.join(private, log))
 
-    Raises:
-        CalledProcessError: ninja cannot tell.
-    """
-    done = subprocess.run(["ninja", "-t", "deps"], cwd=where, capture_output=True, check=True)
-    said = (os.fsdecode(line.strip()) for line in done.stdout.splitlines() if line[:1].isspace())
+
+def _all_read(where: str, directory: str, file: BuildFile) -> list[str]:
+    """Return everything that a finished build has read. Raises CalledProcessError if ninja cannot tell."""
     # Not made real: a link such as /usr/local/cuda may lead elsewhere one day.
+    said = (path for paths in _dependencies(where).values() for path in paths)
     return sorted({os.path.join(directory, path) for path in (*said, *file.sources)})
+
+
+def _dependencies(where: str) -> dict[str, list[str]]:
+    """Return what the compilers have read for each output (the depfiles), as ninja's log in a directory has it."""
+    done = subprocess.run(["ninja", "-t", "deps"], cwd=where, capture_output=True, check=True)
+    found: dict[str, list[str]] = {}
+    output = ""
+    for line in map(os.fsdecode, done.stdout.splitlines()):
+        if line[:1].isspace():
+            found[output].append(line.strip())
+        elif line:
+            output = line.partition(": #deps ")[0]
+            found[output] = []
+    return found
 
 
 def _is_current(directory: str, text: bytes) -> bool:

@@ -193,7 +193,8 @@ def _serve(race: Race, plan: Plan, directory: Path, schedule: list[str], gate: i
     if plan.node_local:
         node_local.emulate(tempfile.mkdtemp(prefix="host-", dir=directory))
     if patched:
-        del os.environ["RACEFIX_DISABLE"]
+        others = (patch.name for patch in registry.patches() if patch.race is not race)
+        os.environ["RACEFIX_DISABLE"] = ",".join(others)  # one fault at a time; and another may be too late here
         config.current.cache_clear()
         engine.apply()
     os.write(answer, b"\n")

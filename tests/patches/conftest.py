@@ -24,6 +24,14 @@ def flashinfer() -> Release:
     return lambda release: upstream("flashinfer-python", release)
 
 
+@pytest.fixture(scope="session")
+def tvm_ffi() -> Release:
+    """Return the directory for PYTHONPATH of a tvm_ffi release."""
+    if not shutil.which("ninja"):
+        pytest.skip("tvm_ffi builds with ninja, which is not installed")
+    return lambda release: upstream("apache-tvm-ffi", release, compiled=True)
+
+
 @pytest.fixture
 def made_up(tmp_path: Path) -> Callable[[Path, str, str, str], Path]:
     """Make a release that does not exist: another's files under another version, one text in them changed."""
