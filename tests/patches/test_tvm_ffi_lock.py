@@ -98,7 +98,7 @@ def test_what_may_only_be_read_is_locked_all_the_same(how: tuple[str, ...], tvm_
     for path in (lock, lock.parent):
         os.chown(path, 65534, 65534)
     where = [lock.parent] if how is ON_A_READ_ONLY_MOUNT else []
-    command = (*how, *where, sys.executable, "-c", PRELUDE + textwrap.dedent(IS_LOCKED))
+    command: tuple[str | Path, ...] = (*how, *where, sys.executable, "-c", PRELUDE + textwrap.dedent(IS_LOCKED))
     env = {"LOCK": str(lock), "RACEFIX_LOG": "off"}
     assert run(*command, path=[tvm_ffi(NEWEST)], env=env).stdout == "locked\n"
     env |= {"RACEFIX_DISABLE": "tvm_ffi.lock", "LIMIT": "1"}
