@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -63,7 +64,12 @@ def upstream(distribution: str, release: str, compiled: bool = False) -> Path:
         new = directory.with_name(f"{directory.name}.{os.getpid()}")
         pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", str(new))
         subprocess.run([*pip, f"{distribution}=={release}"], check=True)
-        new.rename(directory)
+        try:
+            new.rename(directory)
+        except OSError:  # another test process was first
+            if not directory.exists():
+                raise
+            shutil.rmtree(new)
     return directory
 
 

@@ -352,7 +352,7 @@ ever replaced. The build's own name leads to the latest, atomically. What is the
             _target(LOAD_INLINE, "build_inline", "==0.1.1", builder),
         ),
         retire=RETIRE + "builds in private and renames",
-        race=Race((COLD, WARM), _prepare_build, _build, _check_build),
+        race=Race((COLD, WARM), _prepare_build, _build, _check_build, rounds=10),
         caches=caches,
     ),
     Patch(
@@ -375,7 +375,7 @@ cannot be had; tvm_ffi.build makes that safe. A call with a timeout is upstream'
             ),
         ),
         retire=RETIRE + "tells a lock that is held from one that cannot be had",
-        race=Race((BUSY, UNLOCKABLE), _prepare_lock, _lock, _check_lock),
+        race=Race((BUSY, UNLOCKABLE), _prepare_lock, _lock, _check_lock, rounds=10),
         caches=caches,
     ),
     Patch(
@@ -391,7 +391,7 @@ before it is looked for.""",
         distributions=DISTRIBUTIONS,
         targets=(_target(ADDON, "load_torch_c_dlpack_extension", ">=0.1.1", torch_addon, "", when="before"),),
         retire=RETIRE + "builds the addon beside its final name",
-        race=Race((ABSENT, CUT_SHORT), _prepare_addon, _load_addon, _check_addon),
+        race=Race((ABSENT, CUT_SHORT), _prepare_addon, _load_addon, _check_addon, rounds=4),
         caches=caches,
     ),
 )

@@ -85,12 +85,14 @@ class Race:
         prepare: called with a directory and a start by one process, before each round.
         run: called with the same by all processes at once, right after a barrier. What it raises is a failure.
         check: called with the same by one process after each round. What it raises is a failure.
+        rounds: how many rounds from each start show the fault in about a minute.
     """
 
     starts: tuple[str, ...]
     prepare: Callable[[Path, str], None]
     run: Callable[[Path, str], None]
     check: Callable[[Path, str], None]
+    rounds: int = 100
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     parser.add_argument("--procs", metavar="N", type=_between(2, 256), default=8, help="processes (default: 8)")
     parser.add_argument(
-        "--rounds", metavar="N", type=_between(1, 100_000), default=100, help="rounds from each start (default: 100)"
+        "--rounds",
+        metavar="N",
+        type=_between(1, 100_000),
+        help="rounds from each start (default: what a minute allows)",
     )
     parser.add_argument(
         "--dir", metavar="DIR", type=_directory, help="where to race (default: where the library's cache is)"
@@ -77,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _race(patch: Patch, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     directory = options.dir or _nearest_directory(patch)
+    rounds = options.rounds or patch.race.rounds
     for locks in (AS_HERE, NODE_LOCAL):
         outcomes = []
         for patched in (0, options.procs):
@@ -84,7 +88,7 @@ def _race(patch: Patch, options: argparse.Namespace) -> Iterator[dict[str, Any]]
                 print(
                     f"racing {patch.name}, locks {locks}, {'with' if patched else 'without'} racefix …", file=sys.stderr
                 )
-            plan = Plan(patch.name, directory, patched, options.procs, options.rounds, node_local=locks is NODE_LOCAL)
+            plan = Plan(patch.name, directory, patched, options.procs, rounds, node_local=locks is NODE_LOCAL)
             result = measure(plan)
             outcomes.append(_as_dict(result.with_ if patched else result.without))
         yield {
@@ -94,7 +98,7 @@ def _race(patch: Patch, options: argparse.Namespace) -> Iterator[dict[str, Any]]
             "filesystem": mounts.filesystem(directory),
             "hosts": options.procs if locks is NODE_LOCAL else 1,
             "procs": options.procs,
-            "rounds": options.rounds * len(patch.race.starts),
+            "rounds": rounds * len(patch.race.starts),
             "without": outcomes[0],
             "with": outcomes[1],
         }
