@@ -32,7 +32,7 @@ from typing import Any
 from racefix import elf, events, ninja
 from racefix.build import obtain
 from racefix.fallback import Call, falls_back
-from racefix.fs import locks, lookup, names, publish, sweep
+from racefix.fs import locks, names, publish, sweep
 from racefix.patch import Function, Patch, Race, Target, recorded
 
 DISTRIBUTIONS = ("apache-tvm-ffi",)
@@ -64,12 +64,7 @@ def maybe_write(call: Call, path: str, content: str) -> None:
     """Write a file if it does not hold that content; whole, and remembered for the build that follows."""
     real, data = os.path.realpath(path), content.encode(locale.getpreferredencoding(False))
     _said.written.setdefault(os.path.dirname(real), {})[real] = data
-    try:
-        if lookup.again(publish.read, real) == data:
-            return
-    except FileNotFoundError:
-        pass
-    publish.replace(real, data)
+    publish.update(real, data)
 
 
 def build_ninja(call: Call, build_dir: str) -> None:

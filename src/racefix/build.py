@@ -30,6 +30,7 @@ from .fs.trace import Trace
 RECORD = f"{names.PREFIX}build.json"
 TRIES = 3
 TOO_CLOSE = 2_000_000_000  # nanoseconds; the coarsest modification times in use are of whole seconds
+DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError)  # a record that is torn, or of another form
 COPIED = (".o", ".obj")  # read at once, not mapped, and an unpatched peer's ``cp -f`` would write through a link
 
 
@@ -112,14 +113,14 @@ def _find(recipe: Recipe) -> str | None:
                 and all(_is_unchanged(recipe, record, path) for path in record["files"])
             ):
                 return os.path.join(generation, recipe.output)
-        except (OSError, ValueError, KeyError, TypeError):
+        except DAMAGED:
             continue
     return None
 
 
 def _previous(recipe: Recipe) -> Previous | None:
     for generation in _generations(recipe):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(*DAMAGED):
             record = _read(generation)
             if _has_same_tools(record):
                 return Previous(generation, partial(_is_unchanged, recipe, record))
@@ -157,7 +158,7 @@ def _is_unchanged(recipe: Recipe, record: dict[str, Any], path: str) -> bool:
         if path in recipe.written:
             return bool(known[2] == _digest(recipe.written[path]))
         return _is_same(path, known)
-    except (OSError, KeyError, TypeError):
+    except DAMAGED:
         return False
 
 
@@ -198,8 +199,7 @@ def _is_whole(path: str) -> bool:
 def _build(recipe: Recipe, trace: Trace, tries: int = TRIES) -> str:
     """Build, and once more if what was read has changed meanwhile; the last result is then for this caller alone."""
     for path, data in recipe.written.items():
-        if _digest_of(path) != _digest(data):
-            publish.replace(path, data)
+        publish.update(path, data)
     private = publish.private_directory(recipe.shared, "build")
     try:
         share, ours = os.stat(private), time.time_ns()
